@@ -97,9 +97,15 @@ def normalize(config: Config, x: Any, layer: dict[str, Any]) -> Any:
     return ops.rms_norm(x, weight + config.norm_offset, eps=config.eps)
 
 
+def place(array: np.ndarray, x: Any) -> Any:
+    """Return an array on the device of ``x``."""
+    there = isinstance(x, Variable) and x.device != od.devices.cpu
+    return Variable(array, device=x.device) if there else array
+
+
 def rotate(x: Any, positions: Any, frequencies: np.ndarray) -> Any:
     """Return heads (..., length, size) whose elements k and k + size / 2 are turned as a pair."""
-    angles = ops.reshape(positions, (-1, 1)) * frequencies
+    angles = ops.reshape(positions, (-1, 1)) * place(frequencies, positions)
     cos, sin = (ops.astype(fn(angles), x.dtype) for fn in (ops.cos, ops.sin))
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
@@ -229,6 +235,7 @@ class Decoder:
         weights: Arrays by path, as ``weights_of`` lists them.
         capacity: How many tokens the cache holds; by default 1024, or the most positions.
         trainable: Whether the weights have gradients.
+        device: Where weights and cache lie, ``"cpu"`` or ``"cuda"``.
     """
 
     def __init__(
@@ -238,6 +245,7 @@ class Decoder:
         *,
         capacity: int | None = None,
         trainable: bool = False,
+        device: str = "cpu",
     ) -> None:
         check_weights(config, weights)
         if capacity is None:
@@ -249,7 +257,7 @@ class Decoder:
             )
         self.config = config
         self.variables = {
-            path: Variable(array, requires_grad=trainable, name=path)
+            path: Variable(array, requires_grad=trainable, name=path, device=device)
             for path, array in weights.items()
         }
         self.parameters = nest(self.variables)
@@ -257,13 +265,17 @@ class Decoder:
         windows = [w and min(w, capacity) for w in config.windows]
         dtype = np.float64 if self.dtype == np.float64 else np.float32
         self.cache = od.Cache(
-            {"keys": rows, "values": rows}, capacity, dtype, config.layers, windows
+            {"keys": rows, "values": rows}, capacity, dtype, config.layers, windows, device=device
         )
+        self.device = self.variables["embedding.weight"].device
+        on_cpu = self.device == od.devices.cpu
         parameters, cache = self.parameters, self.cache
 
         def advance(tokens: Any, last: Any) -> Any:
             """Put tokens behind those of the cache; return the logits after one of them."""
             positions = cache.length + np.arange(tokens.shape[0])
+            if not on_cpu:  # lengths of caches are numbers of the CPU
+                positions = positions.to(device)
 
             def attend(k: int, q: Any, key: Any, value: Any) -> Any:
                 keys, values, seen = cache[k].put(keys=key, values=value)
@@ -286,6 +298,7 @@ class Decoder:
         *,
         capacity: int | None = None,
         trainable: bool = True,
+        device: str = "cpu",
     ) -> Decoder:
         """Return a decoder with weights as before training: products keep the size of signals.
 
@@ -295,6 +308,7 @@ class Decoder:
             dtype: float32, float64, float16 or bfloat16.
             capacity: See ``Decoder``.
             trainable: Whether weights have gradients; those of half precision have none.
+            device: See ``Decoder``.
         """
         check_config(config)
         rng = np.random.default_rng(seed)
@@ -315,7 +329,7 @@ class Decoder:
                 array = array.astype(dtype, copy=False)
             weights[path] = array
         trainable = trainable and dtype.itemsize > 2
-        return cls(config, weights, capacity=capacity, trainable=trainable)
+        return cls(config, weights, capacity=capacity, trainable=trainable, device=device)
 
     @classmethod
     def load(
@@ -325,6 +339,7 @@ class Decoder:
         *,
         capacity: int | None = None,
         trainable: bool = False,
+        device: str = "cpu",
     ) -> Decoder:
         """Return the decoder of a folder in Hugging Face's layout.
 
@@ -333,11 +348,12 @@ class Decoder:
             dtype: float32, float64, float16 or bfloat16; None for that of the file.
             capacity: See ``Decoder``.
             trainable: Whether weights have gradients.
+            device: See ``Decoder``.
         """
         folder = Path(folder)
         config = Config.from_folder(folder)
         weights = read_weights(config, folder, dtype, mmap=not trainable)
-        return cls(config, weights, capacity=capacity, trainable=trainable)
+        return cls(config, weights, capacity=capacity, trainable=trainable, device=device)
 
     def save(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``model.safetensors``, which transformers reads as well."""
@@ -439,12 +455,15 @@ class Decoder:
 
     def _run(self, tokens: np.ndarray, last: int) -> np.ndarray:
         arguments = tokens, np.array(last)
+        if self.device != od.devices.cpu:
+            arguments = tuple(Variable(array, device=self.device) for array in arguments)
         shape = len(tokens), self.cache.prepare(len(tokens))
         if shape not in self._compiled:
             # Else a first call would run op by op, with weights of half precision cast as a whole.
             self._advance.precompile(*arguments)
             self._compiled.add(shape)
-        return np.asarray(self._advance(*arguments))
+        logits = self._advance(*arguments)
+        return np.asarray(logits if self.device == od.devices.cpu else logits.numpy())
 
     # ------------------------------------------------------------------ training
 
@@ -456,8 +475,10 @@ class Decoder:
             parameters: A tree in the place of ``self.parameters``.
         """
         parameters = self.parameters if parameters is None else parameters
+        table = parameters["embedding"]["weight"]
         tokens = token_array(tokens)
-        positions = np.arange(tokens.shape[-1])
+        tokens = place(tokens, table) if isinstance(tokens, np.ndarray) else tokens
+        positions = place(np.arange(tokens.shape[-1]), table)
 
         def attend(k: int, q: Any, keys: Any, values: Any) -> Any:
             seen = visible(positions, positions, self.config.windows[k])
@@ -476,7 +497,10 @@ class Decoder:
         tokens = token_array(tokens, least=2)
         logits = self.logits(tokens[..., :-1], parameters)
         rows = ops.reshape(logits, (-1, self.config.vocabulary))
-        return od.losses.cross_entropy(rows, ops.reshape(tokens[..., 1:], -1))
+        following = ops.reshape(tokens[..., 1:], -1)
+        if isinstance(following, np.ndarray):
+            following = place(following, rows)
+        return od.losses.cross_entropy(rows, following)
 
 
 def token_array(tokens: Any, least: int = 1) -> Any:
@@ -497,7 +521,8 @@ def token_array(tokens: Any, least: int = 1) -> Any:
 # Command line
 # ------------
 # ``python examples/decoders.py FOLDER --prompt TEXT`` continues a text, and
-# ``python examples/decoders.py --random gpt2`` tells how fast a model of this size is.
+# ``python examples/decoders.py --random gpt2`` tells how fast a model of this size is. With
+# ``--device cuda`` it runs on a CUDA card.
 
 PRESETS: dict[str, Callable[[], Config]] = {
     "gpt2": gpt2,

@@ -355,7 +355,9 @@ class Speed:
     """
 
     def __init__(self, decoder: Any, clock: Callable[[], float] = time.perf_counter) -> None:
-        arrays = [np.ravel(a, order="K").view(np.uint8) for a in weights_read(decoder)]
+        on_cpu = decoder.device == od.devices.cpu  # else the CPU does not read them for a token
+        read = weights_read(decoder) if on_cpu else []
+        arrays = [np.ravel(a, order="K").view(np.uint8) for a in read]
         self.bytes = sum(a.nbytes for a in arrays)
         self.words = [a[: a.size // 8 * 8].view(np.int64) for a in arrays]
         self.clock = clock
@@ -371,7 +373,7 @@ class Speed:
             except StopIteration:
                 return
             self.tokens.append(self.clock() - begin)
-            if len(self.sums) < sums:
+            if self.words and len(self.sums) < sums:
                 begin = self.clock()
                 for words in self.words:
                     words.sum()
@@ -383,10 +385,12 @@ class Speed:
         text = f"first token after {first:.2f} s"
         if later:
             # The median leaves out tokens that made a program for a longer cache.
-            each, bound = statistics.median(later), statistics.median(self.sums)
+            each = statistics.median(later)
+            text += f", then {1e3 * each:.2f} ms a token, {1 / each:.1f} tokens a second"
+        if later and self.sums:
+            bound = statistics.median(self.sums)
             text += (
-                f", then {1e3 * each:.2f} ms a token, {1 / each:.1f} tokens a second\n"
-                f"a token reads {self.bytes / 1e6:.1f} MB at {self.bytes / each / 1e9:.1f} GB/s; "
+                f"\na token reads {self.bytes / 1e6:.1f} MB at {self.bytes / each / 1e9:.1f} GB/s; "
                 f"np.sum reads it at {self.bytes / bound / 1e9:.1f} GB/s, in {1e3 * bound:.2f} ms, "
                 f"{bound / each:.2f} of the token's time"
             )
@@ -417,19 +421,27 @@ def main(
         choices=("float64", "float32", "float16", "bfloat16"),
         help="of the weights; by default that of the file",
     )
+    parser.add_argument("--device", default="cpu", help='"cpu", or "cuda" for a CUDA card')
     given = parser.parse_args(arguments)
 
     try:
         if given.random is not None:
             tokenizer, dtype = None, given.dtype or "float32"
             decoder = decoder_class.random(
-                presets[given.random](), given.seed, dtype, capacity=given.capacity, trainable=False
+                presets[given.random](),
+                given.seed,
+                dtype,
+                capacity=given.capacity,
+                trainable=False,
+                device=given.device,
             )
             rng = np.random.default_rng(given.seed)
             prompt, stop = rng.integers(decoder.config.vocabulary, size=given.length).tolist(), ()
         else:
             tokenizer, stop = load_tokenizer(given.folder), stop_tokens(given.folder)
-            decoder = decoder_class.load(given.folder, given.dtype, capacity=given.capacity)
+            decoder = decoder_class.load(
+                given.folder, given.dtype, capacity=given.capacity, device=given.device
+            )
             prompt = tokenizer.encode(given.prompt).ids or sorted(stop)[:1]
             if not prompt:
                 raise SettingError("an empty prompt, and no token that ends a text; pass --prompt")
