@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import user_line
-from odyssey.devices.arrays import ARRAY_LIKE, as_array
+from odyssey.devices.arrays import ARRAY_LIKE, DEVICE_TYPES, as_array
 from odyssey.devices.device import cpu, device_of
 from odyssey.devices.ownership import (
     copy_with_layout,
@@ -20,7 +20,7 @@ from odyssey.devices.ownership import (
     same_bits,
     view_key,
 )
-from odyssey.devices.same_device import HOST_TYPES, host_array
+from odyssey.devices.same_device import own_copy
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.captured_names import UniqueLabels, captured_names_or_none
 from odyssey.graph.graph import Graph, Instruction, Ref, ScalarInput, Splat, State, free_values
@@ -297,11 +297,14 @@ class Trace:
             return value
         if is_weak(value):
             return ScalarInput(*type(value).expression_and_number(value))
-        array = as_array("compile", "a constant", value)
-        return self._constant(array if type(array) in HOST_TYPES else host_array(array))
+        return self._constant(as_array("compile", "a constant", value))
 
     def _constant(self, data: Array) -> Ref | Splat:
         """Return an array as an operand: a Splat if it is uniform, else a copy stored once."""
+        if type(data) in DEVICE_TYPES:  # to compare elements would wait for the device
+            ref = Ref(self._next_value_id())
+            self.graph.constants[ref.id] = own_copy(data)
+            return ref
         if is_uniform(data):
             first = data[(0,) * data.ndim] if data.size else 0  # ``flat`` has up to 32 axes
             return Splat(data.dtype.type(first), data.shape)

@@ -27,6 +27,7 @@ from odyssey.losses.reduction import (
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
+from odyssey.table.store import home_of
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "focal", "hinge", "kl_divergence", "nll"]
 
@@ -192,7 +193,7 @@ def nll(
         ignore_index = check_int("nll", "ignore_index", ignore_index)
     targets = _check_nll_targets(x, targets, k, ignore_index)
     before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
-    numbers = new_beside((x,), "arange", x.shape[k]).reshape(*before, -1, *after)
+    numbers = new_beside((home_of(x),), "arange", x.shape[k]).reshape(*before, -1, *after)
     wide = ops.reshape(targets, (*x.shape[:k], 1, *x.shape[k + 1 :]))
     # Chosen and added up rather than indexed: it traces, and what is not chosen may be infinite.
     chosen = ops.equal(wide, numbers)

@@ -23,6 +23,7 @@ from odyssey.losses.reduction import (
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
+from odyssey.table.store import home_of
 
 __all__ = [
     "hinge_embedding",
@@ -222,7 +223,7 @@ def multi_margin(
     (k,) = normalize_axes(who, check_int(who, "axis", axis), len(x.shape))
     targets = _check_classes(who, x, targets, k)
     count = x.shape[k]
-    numbers = new_beside((x,), "arange", count).reshape(
+    numbers = new_beside((home_of(x),), "arange", count).reshape(
         *(1,) * k, -1, *(1,) * (len(x.shape) - k - 1)
     )
     right = ops.equal(ops.expand_dims(targets, k), numbers)
@@ -318,7 +319,7 @@ def multilabel_margin(
     # Entries before the first -1.
     listed = ops.logical_not(ops.equal(ops.cummin(lists, -1)[0], -1))
     listed_classes = ops.where(listed, lists, 0)
-    matches = ops.equal(ops.expand_dims(lists, -1), new_beside((x,), "arange", count))
+    matches = ops.equal(ops.expand_dims(lists, -1), new_beside((home_of(x),), "arange", count))
     right = ops.any(ops.logical_and(matches, ops.expand_dims(listed, -1)), -2)
     scores = ops.take_along_axis(x, listed_classes, -1)
     leads = ops.subtract(ops.expand_dims(scores, -1), ops.expand_dims(x, -2))

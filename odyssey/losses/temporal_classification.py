@@ -20,6 +20,7 @@ from odyssey.losses.reduction import (
 )
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
+from odyssey.table.store import home_of
 from odyssey.table.value import Symbol
 
 __all__ = ["ctc"]
@@ -144,7 +145,7 @@ def _sample_lengths(name: str, value: Any, x: Any) -> Any:
     if value is None:
         return None
     samples = x.shape[1]
-    value = place_as("ctc", name, _integer_operand(name, value), x)
+    value = place_as("ctc", name, _integer_operand(name, value), home_of(x))
     if value.shape not in [(samples,), ()] or (value.shape == () and samples != 1):
         raise ShapeError(f"ctc: {name} of shape {value.shape} for {samples} samples; pass one each")
     return ops.reshape(value, (samples,))
@@ -200,16 +201,18 @@ def _split_labels(targets: Any, counts: Any, samples: int, blank: int) -> Any:
     own = np.arange(width) < lengths[:, None]
     places = np.where(own, np.cumsum(own).reshape(own.shape) - 1, 0)
     if not targets.shape[0]:
-        return new_beside((targets,), "full", (samples, width), blank)
-    own, places = place_beside(own, targets), place_beside(places, targets)
+        return new_beside((home_of(targets),), "full", (samples, width), blank)
+    home = home_of(targets)
+    own, places = place_beside(own, home), place_beside(places, home)
     return ops.where(own, ops.take(targets, places), blank)
 
 
 def _mask_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
     """Replace labels beyond each length by blanks; raise if one is no class or the blank."""
-    own: Any = new_beside((labels,), "ones", labels.shape, bool)
+    home = (home_of(labels),)
+    own: Any = new_beside(home, "ones", labels.shape, bool)
     if counts is not None:
-        numbers = new_beside((labels,), "arange", labels.shape[1])
+        numbers = new_beside(home, "arange", labels.shape[1])
         own = ops.less(numbers, ops.expand_dims(counts, 1))
     found = concrete_array(labels)
     if found is None:
@@ -234,9 +237,10 @@ def _mask_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
 def _ctc_losses(x: Any, labels: Any, counts: Any, input_steps: Any, blank: int) -> Any:
     """Loss of each sample, over paths through its labels with blanks around each."""
     samples, limit = labels.shape
-    blanks = full_beside((samples, limit), blank, labels.dtype, labels)
+    home = home_of(labels)
+    blanks = full_beside((samples, limit), blank, labels.dtype, home)
     pairs = ops.reshape(ops.stack([blanks, labels], axis=-1), (samples, 2 * limit))
-    end = full_beside((samples, 1), blank, labels.dtype, labels)
+    end = full_beside((samples, 1), blank, labels.dtype, home)
     symbols = ops.concatenate([pairs, end], axis=1)
     reached = _forward_log_probabilities(x, symbols, input_steps, blank)
     if counts is None:
@@ -246,7 +250,7 @@ def _ctc_losses(x: Any, labels: Any, counts: Any, input_steps: Any, blank: int) 
         both = ops.concatenate([ops.maximum(ops.subtract(last, 1), 0), last], axis=1)
         ends = ops.take_along_axis(reached, both, axis=1)
         # Without labels both ends coincide and would count twice.
-        second = place_beside(np.array([False, True]), labels)
+        second = place_beside(np.array([False, True]), home)
         ends = ops.where(ops.logical_or(second, ops.greater(last, 0)), ends, -np.inf)
     return ops.negative(ops.logsumexp(ends, 1))
 
@@ -255,15 +259,14 @@ def _forward_log_probabilities(x: Any, symbols: Any, input_steps: Any, blank: in
     """Log of the forward variable of each sample and symbol at its last time step."""
     times, samples, _ = x.shape
     width = symbols.shape[1]
-    none = full_beside((samples, 2), -np.inf, x.dtype, x)
+    home = home_of(x)
+    none = full_beside((samples, 2), -np.inf, x.dtype, home)
     emitted = ops.take_along_axis(x, ops.expand_dims(symbols, 0), axis=2)
     # Initial state: before the first symbol.
     start = np.where(np.arange(width) == 0, 0.0, -np.inf).astype(x.dtype)
-    reached: Any = ops.broadcast_to(place_beside(start, x), (samples, width))
+    reached: Any = ops.broadcast_to(place_beside(start, home), (samples, width))
     # A label may directly follow a different label.
-    far = ops.concatenate(
-        [full_beside((samples, 2), blank, symbols.dtype, symbols), symbols], axis=1
-    )
+    far = ops.concatenate([full_beside((samples, 2), blank, symbols.dtype, home), symbols], axis=1)
     far = ops.getitem(far, (slice(None), slice(0, width)))
     may_skip = ops.logical_and(ops.not_equal(symbols, blank), ops.not_equal(symbols, far))
     for t in range(times):

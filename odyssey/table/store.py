@@ -40,6 +40,7 @@ __all__ = [
     "MEMORY",
     "Memory",
     "Store",
+    "home_of",
     "is_within",
     "numbers_of",
     "operand_of",
@@ -346,6 +347,11 @@ def numbers_of(who: str, value: Any) -> Any:
         store().note_read(who, value)
         return value._array
     return value
+
+
+def home_of(x: Any) -> Any:
+    """Return what an op's own arrays lie beside: ``x``, or None in a graph, which places them."""
+    return None if store().traces else x
 
 
 def refuse_in_vmap(who: str) -> None:

@@ -10,7 +10,7 @@ from odyssey import ops
 from odyssey.errors import IndependentWarning, OdysseyError
 from support.composed import OF_LOSSES, OF_OPS, Call, results
 from support.mapped import assert_near, second_order
-from support.on_device import assert_same_on_both, constant, difference, host, leaf, place
+from support.on_device import DEVICE, assert_same_on_both, constant, difference, host, leaf, place
 
 INDEX = 1
 """Not the current device: what is computed outside of a call of the backend is an error."""
@@ -97,3 +97,30 @@ def test_lengths_of_ctc_may_lie_on_the_host(standin):
 def test_values_that_a_loss_refuses_are_refused_on_a_device(call, match, standin):
     with pytest.raises(OdysseyError, match=match):
         call(standin.to_device(np.full((2, 3), 0.5), INDEX))
+
+
+LOGITS = np.log(np.full((3, 4), 0.25))
+CAPTURING = {
+    "nll": lambda x, t: od.losses.nll(x, t),
+    "multi_margin": lambda x, t: od.losses.multi_margin(x, t),
+    "ctc": lambda x, t: od.losses.ctc(x, t[1:], target_lengths=[1], input_lengths=np.array([3])),
+    "compress": lambda x, t: ops.compress([True, False, True], x, 0) * 2.0,
+    "diff": lambda x, t: ops.diff(x, prepend=0.5) * 2.0,
+    "insert": lambda x, t: ops.insert(x, 1, ops.sum(x), 0),
+    "zeros_like": lambda x, t: ops.zeros_like(x) + ops.full_like(x, 2.0) * x,
+    "vmap": lambda x, t: od.vmap(lambda row: ops.pad(row, 1)[np.array([0, 2, 2])])(x),
+    "a Variable": lambda x, t: od.Variable(np.arange(4.0), device=x.device) * x,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", CAPTURING.values(), ids=list(CAPTURING))
+def test_compiled_functions_of_captured_variables_need_no_constant_of_the_host(call, standin):
+    x, t = leaf(LOGITS, DEVICE), constant(np.array([0, 1, 3]), DEVICE)
+    run = od.compile(lambda c: call(x, t) + c, fullgraph=True)
+    c = constant(np.array(0.5), DEVICE)
+    with ops.use_kernels("numpy"):
+        wanted = call(leaf(LOGITS, "cpu"), np.array([0, 1, 3])) + 0.5
+    for _ in range(2):
+        np.testing.assert_allclose(host(run(c)), host(wanted), rtol=1e-13, atol=1e-15)
+    assert run.statistics().native == 1

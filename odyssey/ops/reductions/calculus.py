@@ -19,6 +19,7 @@ from odyssey.ops.structure.shape import Axes, as_operand, astype, broadcast_to, 
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.store import home_of
 from odyssey.table.value import Symbol, Value
 
 
@@ -91,7 +92,7 @@ def _boundary_operand(a: Any, name: str, end: Any, axis: int) -> list[Any]:
         return []
     end = as_operand("diff", name, end)
     if not end.shape:
-        end = place_as("diff", name, end, a)
+        end = place_as("diff", name, end, home_of(a))
         end = broadcast_to(end, (*a.shape[:axis], 1, *a.shape[axis + 1 :]))
     return [end]
 

@@ -19,7 +19,7 @@ from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, expand_dims, reshape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.store import numbers_of
+from odyssey.table.store import home_of, numbers_of
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 _ROWS = np.array([True, False, True])
@@ -151,7 +151,7 @@ def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
     chosen = _static_values("compress", "condition", condition)
     if chosen.ndim != 1:
         raise ShapeError(f"compress: condition has shape {chosen.shape}; pass it on one axis")
-    return take(a, place_beside(np.flatnonzero(chosen), a), axis)
+    return take(a, place_beside(np.flatnonzero(chosen), home_of(a)), axis)
 
 
 @composite(
