@@ -12,7 +12,7 @@ numbers, goes on from it. It ends with the same bits as the one that was never i
 
 To be seen: equal bits, a test accuracy of 95 %, and how far gradients of different orders of
 summation are apart. Runs alone in 5 seconds, and as two processes by
-``python -m odyssey launch -n 2 examples/23_data_parallel.py`` (``pip install "odyssey[dist]"``).
+``python -m odyssey launch -n 2 examples/23_data_parallel.py`` (``pip install -e ".[dist]"``).
 Needs scikit-learn: ``pip install -e ".[examples]"``
 """
 

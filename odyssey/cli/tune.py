@@ -35,7 +35,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="script, and the name of a function in it that od.compile compiles",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, default=60.0, help="time after which no more ways are tried"
+        "--seconds",
+        type=_seconds,
+        default=60.0,
+        help="time after which no more ways are tried (60)",
     )
     parser.add_argument(
         "--ops",

@@ -62,6 +62,11 @@ _ADVICE = (
     ("passed twice", "Pass a copy."),
     ("returns", "Return copies of arrays, and leave out what the caller has already."),
     ("share memory", "Return a copy of one of them."),
+    (
+        "tracing raised",
+        "If it raises this without od.compile too, correct it; otherwise pass values that change "
+        "from call to call as arguments.",
+    ),
 )
 _DEFAULT_ADVICE = "Pass values that change from call to call as arguments."
 

@@ -207,6 +207,11 @@ def read_tensor_header(who: str, path: str, file: FileIO) -> TensorHeader:
         raise damage("it ends before the length of the header, which takes 8 bytes")
     length = int.from_bytes(start, "little")
     if length > file_bytes - _LENGTH_BYTES:
+        if start.startswith(b"PK\x03\x04"):
+            raise FormatError(
+                f"{who}: {path!r} is a zip archive, as .npz files are, and not a safetensors file; "
+                "od.load reads what od.save wrote to a path that ends in .npz"
+            )
         raise damage(f"its header would have {length} bytes, and the file has {file_bytes}")
     if length > _MAX_HEADER_BYTES:
         raise damage(f"its header has {length} bytes, and {_MAX_HEADER_BYTES} are allowed")

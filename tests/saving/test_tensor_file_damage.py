@@ -133,7 +133,7 @@ def test_a_header_that_lies_is_refused_by_file_and_tensor(path, lie, read):
         (b"abc", "ends before the length of the header"),
         ((1 << 40).to_bytes(8, "little"), "header would have 1099511627776 bytes"),
         (((1 << 64) - 1).to_bytes(8, "little") + b"{}", "header would have 18446744073709551615"),
-        (b"PK\x03\x04" + bytes(60), "header would have"),
+        (b"PK\x03\x04" + bytes(60), r"is a zip archive, .*; od\.load reads .* in \.npz"),
         (bytes(8), "does not begin with {"),
     ],
     ids=["empty", "short", "a terabyte", "all ones", "an archive", "no header"],
