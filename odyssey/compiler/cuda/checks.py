@@ -61,8 +61,8 @@ class CopyFunction(DeviceFunction):
         target: Where to copy to.
         source: Where from.
         count: Number of bytes.
-        item: Bytes of an element. Memory is aligned to elements, and to no longer words: arrays of
-            the user may begin anywhere.
+        item: Bytes of an element. Memory is aligned to elements, and not to longer words: arrays
+            of the user may begin anywhere.
     """
 
     def __init__(

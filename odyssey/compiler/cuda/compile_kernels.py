@@ -1,7 +1,7 @@
 """Compilation of a plan for CUDA devices: kernels as LLVM IR, and the steps that run them.
 
 Buffers, views, and the order of kernels are those of the plan, as on the CPU. Only the code of
-loops is other, and products and host calls are steps of their own.
+loops differs, and products and host calls are steps of their own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["compile_kernels"]
 
 _DEFAULT_SHAPE = LaunchShape()
 
-# Functions that are neither LLVM's, nor formulas of ours, nor those by which threads communicate.
+# A call of the C library: of no function of LLVM, of the compiler's formulas, or of ``module``.
 _C_CALL = re.compile(r"\bcall \w+ @((?!llvm\.|odyssey\.|device_)\w+)\(")
 
 _GENERATORS: Mapping[str, Callable[[Plan, Kernel, LaunchShape], LoopKernels]] = MappingProxyType(

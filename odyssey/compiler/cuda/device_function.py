@@ -1,10 +1,11 @@
 """Functions of CUDA kernels in LLVM IR: thread numbers, loops over a grid, and block reductions.
 
 The body of a function is the same text for both targets. It reads ``%lane``, the number of the
-thread in its block; ``%width``, threads of a block; ``%block`` and ``%blocks``; ``%thread`` and
-``%all``, the same of the whole grid; and ``%shared``, the address of static shared memory. Threads
-communicate by ``@device_shuffle_f32``, ``@device_shuffle_i32`` and ``@device_barrier`` alone. The
-module that the body is put into defines all of these, see ``module``.
+thread in its block, and ``%width``, the number of threads of a block; ``%block`` and ``%blocks``,
+those of the block in the grid; ``%thread`` and ``%all``, those of the thread in the grid; and
+``%shared``, the address of static shared memory. Threads communicate by ``@device_shuffle_f32``,
+``@device_shuffle_i32`` and ``@device_barrier`` alone. The module that the body is put into defines
+all of these, see ``module``.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class DeviceFunction(KernelFunction):
     # -------------------------------------------------------------- communication
 
     def shuffle(self, x: LLVMValue, distance: int) -> LLVMValue:
-        """Return the value of the thread whose number in the warp differs by ``distance`` bits."""
+        """Return the value of the thread whose number in the warp is the own XOR ``distance``."""
         code = self.code
         if x.type in PARTS:
             real, imaginary = self.shuffle(x.real, distance), self.shuffle(x.imag, distance)

@@ -502,7 +502,7 @@ class DriverLauncher(Launcher):
     def _record(self, calls: Sequence[Call]) -> Call:
         context, library, state = self._context, self._library, self._state
         cells = self._stream, self._cublas
-        # The second one is that of a recording that was interrupted.
+        # ``rest`` gets the graph of a recording that is interrupted, so that it is released.
         graph, rest = (context.empty_handle("cuGraphDestroy") for _ in range(2))
         context.make_current()
         with _DEVICE_LOCK:

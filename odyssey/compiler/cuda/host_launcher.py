@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 
-# Also in ``threading``, which counts its threads.
+# A function of C, in which no signal handler runs; ``threading.Thread.start`` is one of Python.
 from _thread import start_new_thread
 from collections.abc import Sequence
 from time import perf_counter
@@ -26,7 +26,7 @@ from odyssey.floating_point_errors import ignore_fp_errors
 
 __all__ = ["HostLauncher"]
 
-# Few blocks of two warps, which take all ways: Python's threads wait long for one another.
+# Small, since threads of Python are slow to wait for one another; large enough for each branch.
 _SHAPE = LaunchShape(threads=64, blocks=3)
 
 
@@ -35,7 +35,8 @@ class HostLauncher(Launcher):
 
     Args:
         backward: Whether blocks, and threads of a block, run from the last to the first.
-        has_graphs: Whether recorded calls are run as graphs are, with the addresses of then.
+        has_graphs: Whether recorded calls are run as graphs are, with the addresses that cells held
+            when they were recorded.
     """
 
     shape = _SHAPE
@@ -144,7 +145,7 @@ def _multiply(product: GemmCall, first: Cell, second: Cell, out: Cell) -> None:
 
 
 def _as_recorded(argument: Any) -> Any:
-    """Return an argument of a call with the addresses of now."""
+    """Return an argument of a call with the addresses that its cells hold now."""
     if type(argument) is Cell:
         return Cell(argument.value)
     if type(argument) is tuple:

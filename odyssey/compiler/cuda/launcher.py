@@ -115,7 +115,7 @@ class Launcher:
         return [(failed.extend, islice(filter(itemgetter(0), statuses), 1))]
 
     def begin_run(self) -> None:
-        """Let the next calls run behind what eager ops gave to the device so far.
+        """Order the next calls behind the work that eager ops have queued on the device.
 
         A run is made within ``Backend.on``.
 

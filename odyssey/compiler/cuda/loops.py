@@ -10,7 +10,7 @@ Each block leaves its share of a full reduction in a table, which one more kerne
 The number of blocks has a constant bound, so every device adds in the same order, without atomics.
 
 A kernel that reduces rows and other axes besides, such as the gradient of a bias beside a softmax,
-becomes several: what rows have goes to memory in between. An operand that the first of them is
+becomes several: values of each row go to memory in between. An operand that the first of them is
 written over, and a later one reads, is copied before. So is a scalar that all threads read, and one
 of them writes.
 """
@@ -489,7 +489,7 @@ def _split(plan: Plan, kernel: Kernel) -> tuple[list[BufferCopy], list[LoopPiece
         pieces = []
     if not separate:
         return scalars, pieces
-    # What rows have goes to memory, from where the later pieces read it.
+    # Values of each row go to memory, from where the later pieces read them.
     allocations = dict(plan.allocations)
     for n in main:
         if roles[n.id] in ("row", "row_reduce") and n.id not in allocations:

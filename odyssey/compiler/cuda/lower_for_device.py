@@ -111,8 +111,8 @@ def lower_for_device(
 def _compiled_ways(graph: Graph, ways: WaysPlan, low: Lowered) -> dict[Work, str]:
     """Return the ways that compile works whose guess is a host call, since it is faster on the CPU.
 
-    On a device a host call parts the program. A row stays one if it is compiled to host calls of
-    other rows.
+    On a device a host call splits the program into segments. A row stays a host call if it would be
+    compiled to host calls of other rows.
     """
     found: dict[Work, str] = {}
     for choice in low.choices.listing():

@@ -1,9 +1,9 @@
 """Compiled call on a device: a CUDA program in the place of a function, with its side effects.
 
-All launches of a run, and the commit of what it leaves in Python, are one call of C: a signal
-handler finds all of it or nothing. A program with checks waits for their bytes within that call;
-if a check failed, kernels behind it have stored nothing, nothing is committed, and the function
-runs eagerly, to raise its own error.
+The launches of the last segment, and the commit of what a run leaves in Python, are one call of C:
+a signal handler finds all of it or nothing. A program with checks waits for their bytes within that
+call; if a check failed, kernels behind it have stored nothing, nothing is committed, and the
+function runs eagerly, to raise its own error.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class DeviceCall(CompiledCall):
         return made
 
     def note_variables(self, args: Sequence[Any]) -> None:
-        """Let ``call_variables`` take such arguments, if they are distinct Variables and arrays."""
+        """Let ``call_variables`` take such arguments, if these are distinct.
+
+        Each must be a Variable that is no trainable leaf, an array of a device, or a scalar input.
+        """
         count, places = len(self._receivers), self.places
         rest = args[count:]
         numbers = [k - count for k in places]
@@ -146,12 +149,13 @@ class DeviceCall(CompiledCall):
         launches = executable.last_launches(failed)
         done, unchanged, partly = self._publications(outs)
         done += deferred
+        # By the number of failed launches, and the byte of the last check. These iterators read
+        # both when ``run_all`` comes to them, behind the launches.
         outcomes = {(0, 1): done, (0, 0): unchanged, (1, 0): partly, (1, 1): partly}
-        # Which one it is, is asked once the launches ahead of it in the list are made.
         outcome = zip(map(len, [failed]), executable.check_bytes[-1:].data, strict=True)
-        what = chain.from_iterable(map(outcomes.__getitem__, outcome))
+        publication = chain.from_iterable(map(outcomes.__getitem__, outcome))
         try:
-            run_all(starmap(call, chain(self._begin, launches, what)))
+            run_all(starmap(call, chain(self._begin, launches, publication)))
         except BaseException:
             if any(number != number for number in self._versions()):
                 run_all(starmap(call, partly))
@@ -198,8 +202,9 @@ class DeviceCall(CompiledCall):
 
 
 def _kind_of(argument: Any) -> Any:
-    """Return what tells a Variable or an array of a device from others; None for other arguments.
+    """Return what must be equal in a later call of an argument in the same place, or None.
 
+    It is None unless the argument is a Variable that is no trainable leaf, or an array of a device.
     Shapes and dtypes are compared by the program.
     """
     if type(argument) is Variable:

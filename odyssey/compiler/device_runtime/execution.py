@@ -1,7 +1,7 @@
 """Execution of a CUDA program: memory, addresses, and the calls of a run.
 
 ``DeviceExecutable`` stands where ``runtime.executable.Executable`` stands for the CPU: a program
-that is bound to the states of its graph. Host calls part it into segments, lists of calls of C.
+that is bound to the states of its graph. Host calls split it into segments, lists of calls of C.
 ``device_call`` makes those of the last segment together with the commit of all side effects. Work
 on a device is asynchronous: a run waits only for the bytes of checks, which it reads before a host
 call and at the end.
@@ -257,7 +257,7 @@ class DeviceExecutable:
         self._wait_call = launcher.download_call(address, Cell(), 0)
 
     def _moving_regions(self) -> dict[tuple[str, int], int]:
-        """Return the bytes of the regions that lie elsewhere in each run."""
+        """Return the sizes, in bytes, of the regions whose address changes from run to run."""
         found = {("input", k): s.size * s.dtype.itemsize for k, s in enumerate(self.inputs)}
         written = zip(self.plan.written_outputs(), self.outputs, strict=True)
         found |= {("output", k): math.prod(shape) * dtype.itemsize for k, (shape, dtype) in written}
@@ -271,7 +271,11 @@ class DeviceExecutable:
         return DeviceExecutable(part, self.device, None, self.ways)
 
     def _location(self, address: BufferAddress) -> tuple[str, int, int]:
-        """Return the region of an address and the offset in it, as the table of cells has them."""
+        """Return the region of an address and the offset in it, as the table of cells has them.
+
+        Inputs of the program are, in order, the arguments, the values that the host sends, which
+        lie in staging memory, and accumulated gradients.
+        """
         kind, index, offset = address
         if kind == "given":
             return "staging", 0, self._given_offset + 8 * index + offset
@@ -363,11 +367,11 @@ class DeviceExecutable:
         self._starts = starts
         for (k, _), start in zip(self._states, starts, strict=True):
             self._cells.set_address("state", k, start)
-        self.words = np.zeros(3 * len(held), np.int64)
+        self.words = np.zeros(3 * len(held), np.int64)  # only counted, by ``explain``
 
     def _is_written(self, start: int, end: int) -> bool:
-        """Return whether memory is that of a state that is written; these do not overlap."""
-        starts, ends = self._written
+        """Return whether memory overlaps that of a state that is written."""
+        starts, ends = self._written  # sorted; no two of them overlap
         k = bisect_left(starts, end) - 1
         return k >= 0 and start < end and ends[k] > start
 
@@ -478,7 +482,7 @@ class DeviceExecutable:
             self._place_array("output", k, array)
 
     def _place_array(self, kind: str, k: int, array: Any) -> int:
-        """Let a run find an argument or a result in an array; return its address."""
+        """Set the array of an argument or a result for the next run; return its address."""
         start = self._backend.pointer(array) if array.size else 0
         self._recorder.set_address(kind, k, start)
         if self.host_calls:
@@ -490,7 +494,7 @@ class DeviceExecutable:
         return self._backend.on(self.device.index)
 
     def begin_run(self) -> None:
-        """Let the next calls run behind what eager ops gave to the device so far."""
+        """Order the next calls behind the work that eager ops have queued on the device."""
         self._launcher.begin_run()
         self._runs += 1
         if self._recorder.can_record and self._runs > _WARM_UPS:
@@ -518,8 +522,9 @@ class DeviceExecutable:
         return self._launches(self._segments[-1], failed)
 
     def _launches(self, segment: Segment, failed: list[tuple[Any, str]]) -> Plan:
+        """Return what makes the calls of a segment, as calls of C."""
         calls, names = self._recorder.calls_of(segment)
-        if self._backend.waits:  # behind each call
+        if self._backend.waits:  # behind each call, under ODYSSEY_CUDA_SYNC=1
             calls = [each for one in calls for each in (one, self._wait_call)]
             names = [name for name in names for _ in range(2)]
         return self._launcher.run_calls(calls, names, failed)
@@ -536,7 +541,7 @@ class DeviceExecutable:
         return RAN if self.check_bytes[-1] else CHECK_FAILED
 
     def end_run(self) -> None:
-        """Let go of the arrays of a run: arguments, and results that the caller has by now."""
+        """Release the arrays of a run: arguments, and results that the caller has by now."""
         self._run_arrays, self.host_results = {}, {}
 
     # -------------------------------------------------------------- host calls
@@ -571,7 +576,8 @@ class DeviceExecutable:
     def host_updates(self) -> Plan:
         """Return the calls that set the states of the host to their new values.
 
-        They look up the arrays when they are made: until then nothing but a Variable has one.
+        The calls look up the arrays when they are made: a reference from here would count as a
+        holder of the array (copy on write).
         """
         states = [*self._updated, *self._returned]
         arrays = map(attrgetter("_array"), [state.variable for state in states])
@@ -586,9 +592,10 @@ class DeviceExecutable:
                 kind = name.partition(" ")[0]
                 kind = {"kernel": "launches of kernels", "product": "products"}.get(kind, "copies")
                 counts[kind] = counts.get(kind, 0) + 1
-        told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        told = f"{told}, {self._recorder.describe_launches()}" if told else "host calls alone"
-        lines = [f"on {self.device}: {told}"]
+        launches = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        if launches:
+            launches = f"{launches}, {self._recorder.describe_launches()}"
+        lines = [f"on {self.device}: {launches or 'host calls alone'}"]
         last = self._segments[-1].last_check
         read = [s.last_check for s in self._segments[:-1] if s.last_check is not None]
         if read:

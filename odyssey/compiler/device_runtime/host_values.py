@@ -100,7 +100,7 @@ def split_host_values(graph: Graph, on_host: Collection[int]) -> HostValues:
 
 
 def _reads_only(instruction: Instruction, specs: Set[int], constants: Collection[int]) -> bool:
-    """Return whether an instruction computes small values of values of the host alone.
+    """Return whether an instruction computes small values from values of the host alone.
 
     Args:
         instruction: The instruction.

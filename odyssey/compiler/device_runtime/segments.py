@@ -139,7 +139,7 @@ class GraphRecorder:
             calls.add(self._launcher.copy_call(target, source, size), "copy")
 
     def set_address(self, kind: str, index: int, start: int) -> None:
-        """Let a run find a region that lies elsewhere in each run."""
+        """Set the address, in the next run, of a region that lies elsewhere in each run."""
         if (kind, index) not in self.arrays:
             self._cells.set_address(kind, index, start)
         self._cells.set_address(f"{kind} of a run", index, start)
@@ -191,9 +191,8 @@ class GraphRecorder:
             body = NamedCalls([segment.graph], ["graph"])
         parts = [segment.before, body, segment.after]
         if self.arrays:
-            parts.insert(1, self._copies[id(segment)])
-            if segment is self._segments[-1]:
-                parts.insert(3, self._copies_back)
+            back = [self._copies_back] if segment is self._segments[-1] else []
+            parts = [segment.before, self._copies[id(segment)], body, *back, segment.after]
         return NamedCalls(
             [one for part in parts for one in part.calls],
             [name for part in parts for name in part.names],
@@ -205,6 +204,6 @@ class GraphRecorder:
         count = sum(segment.graph is not None for segment in filled)
         if not count:
             return "launched one by one"
-        told = "one CUDA graph" if count == 1 else f"{count} CUDA graphs"
+        graphs = "one CUDA graph" if count == 1 else f"{count} CUDA graphs"
         rest = len(filled) - count
-        return f"launched as {told}" + (f", and {rest} segments one by one" if rest else "")
+        return f"launched as {graphs}" + (f", and {rest} segments one by one" if rest else "")
