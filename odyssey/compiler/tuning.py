@@ -249,6 +249,8 @@ class _Tuner:
             self._runner(NO_PLAN).block(1)
         except BindingError as error:
             raise SettingError(f"tune: {self._name} cannot run on copies: {error}") from None
+        except SettingError:  # the program is one of a card
+            raise
         except OdysseyError:
             raise SettingError(
                 f"tune: the program of {self._name} refuses the values of these arguments; call it "

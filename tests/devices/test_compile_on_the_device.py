@@ -120,6 +120,19 @@ def test_explain_names_the_device_and_what_it_is_given():
     assert "waits for 1 checks" in said
 
 
+def test_programs_of_a_card_are_not_tuned_or_profiled_and_keep_their_states():
+    step, p, _ = classifier("cuda")
+    step = od.compile(step)
+    batch = on("cuda", X, Y)
+    step.precompile(*batch)
+    with pytest.raises(od.errors.SettingError, match=r"tune: .* on cuda:0, and ways are measured"):
+        od.tune(step, *batch)
+    with pytest.raises(od.errors.SettingError, match=r"profile: .* on cuda:0, whose kernels have"):
+        step.profile(*batch)
+    for one, start in zip(p, START, strict=True):
+        np.testing.assert_array_equal(one.numpy(), start)
+
+
 def test_the_memory_limit_is_checked_before_anything_runs(standin):
     w = od.Variable(np.ones((8, 8), "f4"), requires_grad=True, device="cuda")
     x = od.Variable(np.ones((8, 8), "f4"), device="cuda")
