@@ -397,6 +397,11 @@ LOOPS = {
     ),
     "cond, true": lambda x: od.cond((x**2).sum() > 0.0, lambda x: ops.sin(x), lambda x: x * 2, x),
     "cond, false": lambda x: od.cond((x**2).sum() < 0.0, lambda x: ops.sin(x), lambda x: x * 2, x),
+    "reversed operands": lambda x: (
+        od.cond((x**2).sum() > 0.0, lambda a: a[::-1], lambda a: a, x[::-1, 0]),
+        od.scan(lambda c, r: (r[::-1], c[::-1]), x[0, ::-1], x[:, ::-1]),
+        od.while_loop(lambda c: c[0] < 3.0, lambda c: (c[0] + 1.0, c[1][::-1]), (0.0, x[0, ::-1])),
+    ),
     "nested": lambda x: od.scan(
         lambda c, r: (
             od.while_loop(lambda a: (a * a).sum() > 1.0, lambda a: a * 0.5, c + r),

@@ -78,7 +78,9 @@ class DeviceLoop:
         program = self._parts[k]
         taken = scalar_arguments(program, numbers)
         try:
-            if program.prepare_run(program.canonical_args(arrays), taken) != RAN:
+            # Alive until the launches, so that no result gets the memory of a contiguous copy.
+            given = program.canonical_args(arrays)
+            if program.prepare_run(given, taken) != RAN:
                 raise refusal()
             outs = program.allocate_outputs()
             program.place_outputs(outs)
