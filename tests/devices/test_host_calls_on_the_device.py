@@ -86,6 +86,27 @@ def test_dtypes_of_host_calls(dtype):
     assert_as_eager(lambda x: ops.flip(ops.sort(ops.flip(x, 0), axis=0), 0), x, rtol=1e-3)
 
 
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1)])
+def test_a_state_that_is_not_contiguous_is_read_where_it_lies(axes, written):
+    data, left = np.random.default_rng(2).standard_normal((2, 3, 4)), []
+    for is_compiled in (False, True):
+        state = ops.transpose(on_device(data), axes).detach()
+
+        def fn(x, state=state):
+            if written:
+                state.assign(state * 0.5)
+            passed_on = od.cond(x.sum() > 0.0, lambda a: a[::-1], lambda a: a, state)
+            return ops.sort(state), passed_on, ops.sort(state * 2.0)
+
+        call = od.compile(fn, fullgraph=True) if is_compiled else fn
+        found = [one.numpy() for _ in range(4) for one in call(on_device(np.ones(2)))]
+        left.append([*found, state.numpy()])
+    for one, other in zip(*left, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert call.statistics() == (1, 3, 1)
+
+
 @pytest.mark.parametrize("op", ["argmax", "conv2d", "sort"])
 def test_rows_that_are_called_on_the_cpu_for_speed_alone_are_kernels(op):
     shapes = {

@@ -15,7 +15,7 @@ import numpy as np
 from odyssey.compiler.device_runtime.control_flow import DeviceLoop
 from odyssey.compiler.ir.nodes import Node
 from odyssey.compiler.llvm.types import dtype_of_code
-from odyssey.devices.ownership import may_alias
+from odyssey.devices.ownership import may_alias, memory_span
 from odyssey.devices.same_device import array_copy
 from odyssey.errors import ShapeError
 from odyssey.graph.graph import Graph, ScalarInput
@@ -146,7 +146,16 @@ class _OperandView:
             base, start = executable.host_results[self._result], self._offset
         else:
             base = executable.region_array(self._region)
+            if not base.flags.c_contiguous:
+                base = self._memory_of_state(base)
             start = (self._cell.value or 0) - self._backend.pointer(base)
         memory = base.reshape(-1).view(np.dtype(np.uint8))
         first = memory[start : start + self._dtype.itemsize].view(self._dtype)
         return xp.lib.stride_tricks.as_strided(first, self._shape, self._strides)
+
+    def _memory_of_state(self, array: Any) -> Any:
+        """Return the memory of an array of any strides from the lowest address on, uncopied."""
+        ahead = array[tuple(slice(None, None, -1 if step < 0 else 1) for step in array.strides)]
+        start, end = memory_span(array)
+        count, strides = (end - start) // array.itemsize, (array.itemsize,)
+        return self._backend.namespace.lib.stride_tricks.as_strided(ahead, (count,), strides)
