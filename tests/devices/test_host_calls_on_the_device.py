@@ -421,7 +421,7 @@ LOOPS = {
     "reversed operands": lambda x: (
         od.cond((x**2).sum() > 0.0, lambda a: a[::-1], lambda a: a, x[::-1, 0]),
         od.scan(lambda c, r: (r[::-1], c[::-1]), x[0, ::-1], x[:, ::-1]),
-        od.while_loop(lambda c: c[0] < 3.0, lambda c: (c[0] + 1.0, c[1][::-1]), (0.0, x[0, ::-1])),
+        od.while_loop(lambda c: c.sum() < 60.0, lambda c: c[::-1] * 2.0, abs(x[0, ::-1])),
     ),
     "nested": lambda x: od.scan(
         lambda c, r: (
