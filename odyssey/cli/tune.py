@@ -238,13 +238,15 @@ def _import(path: Path) -> int:
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(read, dict) or read.get("format") != _FORMAT:
-            raise ValueError("it is not a file that --export wrote")
+            raise ValueError("it has another format")
         rows = read.get("rows")
         if not isinstance(rows, list):
             raise ValueError("it has no rows")
         added = _require_store().import_rows(rows)
     except (OSError, ValueError, RecursionError) as error:
-        raise _stopped(f"{str(path)!r} was not imported: {error}") from None
+        raise _stopped(
+            f"{str(path)!r} was not imported: {error}; pass a file that --export wrote"
+        ) from None
     if added is None:
         raise _stopped("the file of measurements was not written")
     print(f"{added} rows added, {len(rows) - added} were there")
@@ -261,7 +263,8 @@ def _tune_ops(names: str, seconds: float) -> int:
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     if unknown := [name for name in chosen if name not in SIZES]:
         raise _stopped(
-            f"{', '.join(unknown)}; the ops with compiled loops are {', '.join(sorted(SIZES))}"
+            f"no compiled loops for {', '.join(unknown)}; the ops with compiled loops are "
+            f"{', '.join(sorted(SIZES))}"
         )
     for line in tune_sizes(chosen or sorted(SIZES), seconds):
         print(line, flush=True)

@@ -36,8 +36,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise SystemExit(f"python -m odyssey warmup: {error}") from None
     if unknown := [name for name in arguments.names if name not in SIZES]:
         raise SystemExit(
-            f"python -m odyssey warmup: {', '.join(unknown)}; the ops with compiled loops are "
-            f"{', '.join(sorted(SIZES))}"
+            f"python -m odyssey warmup: no compiled loops for {', '.join(unknown)}; the ops with "
+            f"compiled loops are {', '.join(sorted(SIZES))}"
         )
     start = time.perf_counter()
     names = sorted(arguments.names or SIZES)
