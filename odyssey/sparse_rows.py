@@ -24,6 +24,7 @@ from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.row import Row
 from odyssey.table.rule_adapters import adapt_rule
+from odyssey.table.store import device_numbers
 from odyssey.table.value import NUMBERS, Symbol
 
 __all__ = ["SparseRows", "assemble_rows", "with_row_rules"]
@@ -72,9 +73,9 @@ class SparseRows:
                 f"SparseRows: shape={format_value(shape)}; pass the lengths of all axes"
             ) from error
         if not isinstance(values, Symbol):
-            values = as_array("SparseRows", "values", values)
+            values = as_array("SparseRows", "values", device_numbers(values))
         if not isinstance(indices, Symbol):
-            indices = as_array("SparseRows", "indices", indices)
+            indices = as_array("SparseRows", "indices", device_numbers(indices))
         if not shape or values.shape != (*indices.shape[:1], *shape[1:]):
             raise ShapeError(
                 f"SparseRows: values of shape {values.shape} for {np.shape(indices)} indices of "

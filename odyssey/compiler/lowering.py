@@ -194,7 +194,9 @@ class Lowering:
                 self.choices.refuse(position, row, why)
                 self.host_calls.setdefault(row.name, why)
             return nodes, None
-        why = self.choices.reason(position, row, "NumPy's kernel takes less time, or less memory")
+        owner = "NumPy" if self.calls_lapack else "the device"
+        why = f"{owner}'s kernel takes less time, or less memory"
+        why = self.choices.reason(position, row, why)
         self.host_calls.setdefault(row.name, why)
         return None, None if way == CALLED else kernel_of_way(row, known, options, way)
 

@@ -363,6 +363,8 @@ class Trace:
 
     def eager_class(self, symbol: TracedArray) -> Any:
         """Return the class that a value will have in an eager run."""
+        if self.device.backend is not None:
+            return self.device.backend.array_type
         if symbol.shape:
             return ndarray
         for value, replacement in self._arguments.values():

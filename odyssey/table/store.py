@@ -15,7 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.devices.array_locks import is_locked, lock_holders
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import DEVICE_TYPES, as_array
 from odyssey.devices.backends import backend_of
 from odyssey.devices.commit import commit
 from odyssey.devices.copy_on_write import SNAPSHOT_SIZE, ParameterMemory
@@ -40,6 +40,7 @@ __all__ = [
     "MEMORY",
     "Memory",
     "Store",
+    "device_numbers",
     "home_of",
     "is_within",
     "numbers_of",
@@ -346,6 +347,18 @@ def numbers_of(who: str, value: Any) -> Any:
     if isinstance(value, Value):
         store().note_read(who, value)
         return value._array
+    return value
+
+
+def device_numbers(value: Any) -> Any:
+    """Return the array of a Variable on a device, as a copy; anything else unchanged.
+
+    Raises:
+        TapeError: a tape follows the Variable, as for its conversion to an array of NumPy.
+    """
+    if isinstance(value, Value) and type(value._array) in DEVICE_TYPES:
+        value._refuse_tracked()  # type: ignore[attr-defined]
+        return value.data  # type: ignore[attr-defined]
     return value
 
 

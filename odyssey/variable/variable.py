@@ -400,8 +400,8 @@ class Variable(Value, Operators):
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
             return self._as_array(dtype, copy)
 
-    def _as_array(self, dtype: Any, copy: bool | None) -> Array:
-        """Return this as an array for NumPy; raise while a tape follows it, as ``float`` does."""
+    def _refuse_tracked(self) -> None:
+        """Raise while a tape follows this, or where its values are not known."""
         store().require_known("an array is made of", self)
         if isinstance(top := innermost_scope(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
@@ -412,6 +412,10 @@ class Variable(Value, Operators):
                 "od.ops.stack, or a nest of them by od.ops.array, and use .detach().numpy() where "
                 f"no gradient is needed, on {self!r}"
             ) from None  # hides errors that NumPy handles in its own search
+
+    def _as_array(self, dtype: Any, copy: bool | None) -> Array:
+        """Return this as an array for NumPy; raise while a tape follows it, as ``float`` does."""
+        self._refuse_tracked()
         if type(self._array) is not np.ndarray and self.device != cpu:
             raise DeviceError(
                 f"{self!r} is not copied to the host implicitly; pass .numpy() for its numbers "

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
+from odyssey.errors import CompileWarning
 from support.standin import CUPY, DeviceArray
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -201,3 +202,88 @@ def test_numbers_are_inputs_and_those_that_do_not_fit_run_eagerly(numbers):
             found = type(error)
         np.testing.assert_array_equal(found, expected)
     assert scale.statistics().programs == 1
+
+
+KINDS = {
+    "an array of NumPy": lambda x: x * 2.0 if isinstance(x, np.ndarray) else x * 3.0,
+    "an array of CuPy": lambda x: x * 2.0 if isinstance(x, DeviceArray) else x * 3.0,
+    "a number of NumPy": lambda x: x * 2.0 if isinstance(x.sum(), np.generic) else x * 3.0,
+    "a number of CuPy": lambda x: x.sum() * (2.0 if isinstance(x.sum(), DeviceArray) else 3.0),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_branch_on_the_class_of_an_array_is_that_of_the_eager_call(name, standin):
+    assert agree(KINDS[name], lambda: standin.to_device(X)).programs <= 1
+
+
+def adviser(standin):
+    """Functions that run eagerly, with what their warnings say of why and what to do."""
+    raw, small = standin.to_device(X), od.Variable(2.0)
+    large = od.Variable(np.zeros(X.size + 100), requires_grad=True)
+
+    def write(x):
+        large.assign(np.ones(large.size) * x.sum().to("cpu"))
+        return x * 2.0
+
+    return {
+        "a captured array": (
+            lambda x: x * raw,
+            "it reaches cell raw, an array of a device, and no guard notices writes to it",
+            "Make it an od.Variable, or pass it as an argument.",
+        ),
+        "a result of the CPU": (
+            lambda x: (x * 2.0, small + 1.0),
+            "it returns a value of a Variable that lies on the CPU",
+            "Return it from another function, or keep that Variable on the device.",
+        ),
+        "a large Variable of the CPU": (
+            write,
+            "large lies on the CPU, and its new value is computed on the device",
+            "Keep that Variable on the device.",
+        ),
+        "a copy by numpy": (
+            lambda x: (x * 2.0).numpy(),
+            "it copies a Variable to the CPU, by numpy()",
+            "Return the Variable, and call numpy() outside.",
+        ),
+        "two devices": (
+            lambda x: (x * 2.0).to("cuda:1") + od.Variable(X, device="cuda:1"),
+            "its arrays lie on cuda:0 and cuda:1",
+            "Copy them to one device, by .to().",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a captured array", "a result of the CPU", "a large Variable of the CPU"),
+        *("a copy by numpy", "two devices"),
+    ],
+)
+def test_warnings_of_eager_runs_say_what_to_do_on_a_device(name, standin):
+    function, why, advice = adviser(standin)[name]
+    compiled = od.compile(function)
+    with pytest.warns(CompileWarning, match="runs eagerly") as caught:
+        found = [compiled(on(X)) for _ in range(3)]
+    assert described(found[2]) == described(function(on(X)))
+    (message,) = [str(warning.message) for warning in caught]
+    assert f"since {why}" in message
+    assert f"). {advice} (warn=False" in message
+
+
+def test_an_op_without_a_kernel_is_told_by_the_advice():
+    from odyssey.compiler.fallback import FallbackReporter
+
+    reason = "cuda: cummax (kernel 1, scan) has no CUDA kernel (on cuda:0)"
+    text = str(FallbackReporter(on, False, True).error(reason))
+    assert "has no CUDA kernel (on cuda:0)" in text
+    assert text.endswith("). Call that op outside of the compiled function.")
+
+
+def test_explain_names_the_kernel_of_the_device_for_calls():
+    compiled = od.compile(lambda x: od.ops.sort(x) * 2.0)
+    compiled(on(X))
+    compiled(on(X))
+    assert "not lowered: sort, since the device's kernel takes less time" in compiled.explain(on(X))

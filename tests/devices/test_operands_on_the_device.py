@@ -8,7 +8,8 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import DeviceError, OutOfRangeError
+from odyssey.errors import DeviceError, OutOfRangeError, TapeError
+from support.mapped import second_order
 from support.on_device import DEVICE, assert_same_on_both, constant, host, is_on_device, leaf
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -210,3 +211,54 @@ print([name for name in {UNUSED} if name in sys.modules])
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+PADDINGS = {
+    "one": ("constant", lambda device: {"constant_values": constant(np.array(3.0), device)}),
+    "a pair": ("constant", lambda device: {"constant_values": constant(np.array([3, 4]), device)}),
+    "of the host": ("constant", lambda _: {"constant_values": np.array([[1, 2], [3, 4]])}),
+    "ramps": ("linear_ramp", lambda device: {"end_values": constant(np.array([1, 2]), device)}),
+}
+
+
+@pytest.mark.parametrize(("mode", "options"), PADDINGS.values(), ids=list(PADDINGS))
+def test_values_around_a_padded_array_may_be_variables(mode, options):
+    def program(device):
+        x = leaf(np.arange(6.0).reshape(2, 3), device)
+        twice = second_order(lambda x: ops.pad(x, ((1, 0), (2, 1)), mode, **options(device)), (0,))
+        rows = od.vmap(lambda row: ops.pad(row, 1, "constant", constant_values=row.dtype.type(2)))
+        return ops.pad(x, 1, mode, **options(device)), rows(x), *twice(x)
+
+    assert_same_on_both(program)
+
+
+def test_values_around_a_padded_array_lie_on_its_device_and_carry_no_gradient():
+    x = constant(np.ones(2), DEVICE)
+    with pytest.raises(DeviceError, match="pad: constant_values is on cuda:0, and must be on cuda"):
+        ops.pad(x, 1, constant_values=constant(np.array(3.0), "cuda:0"))
+    w = leaf(np.array(3.0), DEVICE)
+    with od.GradientTape(), pytest.raises(TapeError, match="the array would carry no gradient"):
+        ops.pad(x, 1, constant_values=w * 2.0)
+
+
+def test_sparse_rows_are_made_of_variables():
+    def program(device):
+        given = leaf(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), device)
+        rows = od.SparseRows(constant(np.array([2, 0, -2]), device), given, (4, 2))
+        empty = od.SparseRows(constant(np.zeros(0, int), device), given[:0], (4, 2))
+        given.assign(np.zeros((3, 2)))  # the rows have numbers of their own
+        return rows, rows.coalesce(), empty, (rows + rows) * 0.5
+
+    made = assert_same_on_both(program)
+    assert is_on_device(made[0].values)
+    assert is_on_device(made[0].indices)
+
+
+def test_sparse_rows_of_variables_refuse_what_those_of_the_cpu_refuse():
+    rows = constant(np.ones((2, 2)), DEVICE)
+    with pytest.raises(OutOfRangeError, match="index 4 is out of range for 4 rows"):
+        od.SparseRows(constant(np.array([0, 4]), DEVICE), rows, (4, 2))
+    with pytest.raises(DeviceError, match="the array of indices is on cuda:0, and must be on cuda"):
+        od.SparseRows(constant(np.array([0, 1]), "cuda:0"), rows, (4, 2))
+    with od.GradientTape(), pytest.raises(TapeError, match="the array would carry no gradient"):
+        od.SparseRows([0, 1], leaf(np.ones((2, 2)), DEVICE) * 2.0, (4, 2))

@@ -29,7 +29,7 @@ from odyssey.compiler.guards.bytecode import (
     uses_first_argument,
 )
 from odyssey.compiler.guards.effects import impure_attributes, side_effect_of
-from odyssey.devices.arrays import ARRAYS
+from odyssey.devices.arrays import ARRAYS, DEVICE_TYPES
 from odyssey.optim.groups import Group
 from odyssey.transforms.reachability import MAX_REACHED, is_user_defined, slot_descriptors
 from odyssey.tree_objects import holds_arrays, is_plain_class
@@ -231,6 +231,9 @@ class GuardDiscovery:
             self._append_guard(guard)
             return value
         self._visited[id(value)] = value
+        if type(value) in DEVICE_TYPES:
+            why = "an array of a device, and no guard notices writes to it"
+            raise Unguardable(f"it reaches {guard.name}, {why}")
         if type(value) not in (np.ndarray, np.memmap):
             kind = describe_type(value)
             raise Unguardable(f"it reaches {guard.name}, {kind}, which is not a plain array")

@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import check_choice, format_value
 from odyssey.devices.arrays import as_array
+from odyssey.devices.same_device import host_array, place_as
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.rounding import floor, round
@@ -21,6 +22,7 @@ from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import as_operand, astype, broadcast_to
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.store import device_numbers, home_of
 
 _SELECTING = ("edge", "reflect", "symmetric", "wrap")
 _STATISTICS: dict[str, Callable[..., Any]] = {
@@ -134,7 +136,9 @@ def _pad_constant(array: Any, widths: Any, constants: Any) -> Any:
     shape = array.shape
     inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
     if not isinstance(constants, dict):
-        constants = as_array("pad", "constant_values", constants)
+        constants = as_array("pad", "constant_values", device_numbers(constants))
+        if constants.ndim or type(constants) is not np.ndarray:
+            constants = place_as("pad", "constant_values", constants, home_of(array))
     if not isinstance(constants, dict) and constants.ndim == 0:
         lengths = [b + n + a for (b, a), n in zip(widths, shape, strict=True)]
         around = np.empty(lengths, array.dtype)
@@ -224,7 +228,7 @@ def _before_after_pairs(name: str, given: Any, ndim: int) -> list[Pair]:
         return [tuple(np.broadcast_to(given.get(k, 0), 2).tolist()) for k in range(ndim)]
     if given is None:
         return [(None, None)] * ndim
-    numbers = as_array("pad", name, given)
+    numbers = host_array(as_array("pad", name, device_numbers(given)))
     if name == "stat_length" and numbers.dtype.kind not in "iu":
         raise DTypeError(f"pad: stat_length {format_value(given)} must hold ints only")
     try:
