@@ -224,5 +224,9 @@ def place_beside(value: Any, *values: Any) -> Any:
     other, backend = _first_on_device(values)
     if backend is None or backend_of(value) is not None:
         return value
+    graph = getattr(value, "graph", None)
+    if graph is not None:  # values of all examples in vmap; a graph places its own
+        payload = getattr(value, "payload", None)
+        return value if payload is None else graph.wrap(place_beside(payload, other), value.mapped)
     index = backend.device_index(other)
     return backend.call("a copy", index, backend.to_device, np.asarray(value), index)

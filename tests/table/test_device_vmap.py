@@ -127,6 +127,41 @@ def test_functions_of_ops_run_on_a_device(call, standin):
     assert all(map(is_on_device, assert_same_on_both(by_composite(call))))
 
 
+def scalar(x):
+    return ops.sum(ops.sin(x) * ops.tril(ops.outer(x, x))[1])
+
+
+def drawn(x):
+    draws = lambda row, rng: ops.random_normal((4,), mean=row, rng=rng)  # noqa: E731
+    return od.vmap(draws)(x, [od.Generator(k) for k in range(3)])
+
+
+TRANSFORMS = {
+    "jacobian": lambda x: od.vmap(od.jacobian(lambda row: ops.pad(row * row, 1)))(x),
+    "hessian": lambda x: od.vmap(od.hessian(scalar))(x),
+    "jvp": lambda x: od.vmap(lambda row: od.jvp(scalar, (row,), (row * 2.0,)))(x),
+    "checkpoint": lambda x: od.vmap(od.grad(od.checkpoint(scalar)))(x),
+    "scan": lambda x: od.vmap(
+        od.grad(lambda row: od.scan(lambda c, e: (c * e + ops.median(row), e), scalar(row), row)[0])
+    )(x),
+    "cond": lambda x: od.vmap(
+        lambda row: od.cond(row[0] > 0, lambda r: ops.pad(r, 1), lambda r: ops.pad(r * 2.0, 1), row)
+    )(x),
+    "generators": drawn,
+    "NumPy's functions": lambda x: od.vmap(lambda row: np.tril(np.outer(row, row)).sum(0))(x),
+    "a loss": lambda x: od.vmap(od.grad(lambda row: od.losses.nll(row, ops.argmax(row))))(x),
+}
+
+
+@pytest.mark.parametrize("call", TRANSFORMS.values(), ids=list(TRANSFORMS))
+def test_transforms_run_on_a_device(call, standin):
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    wanted, got = call(x), call(standin.to_device(x, INDEX))
+    for one, other in zip(od.tree.leaves(got), od.tree.leaves(wanted), strict=True):
+        assert is_on_device(one)
+        assert_near(host(one), other)
+
+
 def test_chunks_shared_operands_and_out_axes_run_on_a_device(standin):
     def program(device):
         x = constant(np.arange(12.0).reshape(2, 6), device)
