@@ -67,7 +67,7 @@ def targets_like(who: str, targets: Any, predictions: Any, real: bool = True) ->
 def array_value(value: Any) -> Any:
     """Return the array of a Variable or array-like, or the Symbol of a traced value."""
     if isinstance(value, Value):
-        value = value.numpy() if store() is MEMORY else operand_of(value)  # type: ignore[attr-defined]
+        value = value.data if store() is MEMORY else operand_of(value)  # type: ignore[attr-defined]
     return value if isinstance(value, Symbol) else as_array("a loss", "an argument", value)
 
 
@@ -122,7 +122,10 @@ def count_targets(targets: Any, ignore_index: int | None, like: Any) -> Any:
 
 def concrete_array(value: Any) -> Array | None:
     """Return the values of an operand on the host, or None while tracing."""
-    return host_array(array_value(value)) if store() is MEMORY else None
+    if store() is not MEMORY:
+        return None
+    numbers: Array = value.numpy() if isinstance(value, Value) else host_array(array_value(value))  # type: ignore[attr-defined]
+    return numbers
 
 
 def require_signs(who: str, targets: Any) -> Any:

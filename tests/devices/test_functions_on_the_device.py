@@ -10,7 +10,16 @@ from odyssey import ops
 from odyssey.errors import IndependentWarning, OdysseyError
 from support.composed import OF_LOSSES, OF_OPS, Call, results
 from support.mapped import assert_near, second_order
-from support.on_device import DEVICE, assert_same_on_both, constant, difference, host, leaf, place
+from support.on_device import (
+    DEVICE,
+    assert_same_on_both,
+    constant,
+    difference,
+    host,
+    is_on_device,
+    leaf,
+    place,
+)
 
 INDEX = 1
 """Not the current device: what is computed outside of a call of the backend is an error."""
@@ -124,3 +133,33 @@ def test_compiled_functions_of_captured_variables_need_no_constant_of_the_host(c
     for _ in range(2):
         np.testing.assert_allclose(host(run(c)), host(wanted), rtol=1e-13, atol=1e-15)
     assert run.statistics().native == 1
+
+
+GRADIENTS = {
+    "mse": (od.losses.mse_loss_and_grad, lambda rng: rng.standard_normal((4, 3)), {}),
+    "bce": (od.losses.bce_loss_and_grad, lambda rng: rng.uniform(0, 1, (4, 3)), {}),
+    "bce of logits": (
+        od.losses.bce_loss_and_grad,
+        lambda rng: rng.uniform(0, 1, (4, 3)),
+        {"from_logits": True, "reduction": "sum"},
+    ),
+    "ce": (od.losses.ce_loss_and_grad, lambda rng: rng.integers(0, 3, 4), {"ignore_index": 1}),
+}
+
+
+@pytest.mark.parametrize("make", [constant, lambda x, d: constant(x, d)._array], ids=["v", "a"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_without_a_tape_lie_where_the_predictions_do(name, weighted, make, standin):
+    function, targets, options = GRADIENTS[name]
+
+    def program(device):
+        rng = np.random.default_rng(0)
+        arrays = [rng.uniform(0.1, 0.9, (4, 3)), targets(rng), np.arange(4.0)]
+        x, t, w = arrays if device == "cpu" else [make(a, device) for a in arrays]
+        w = w if name == "ce" else w[:, None]
+        return tuple(function(x, t, **options, **({"weights": w} if weighted else {})))
+
+    loss, gradient = assert_same_on_both(program)
+    assert type(gradient) is standin.array_type
+    assert is_on_device(loss)
