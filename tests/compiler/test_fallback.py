@@ -182,13 +182,13 @@ def test_static_values_share_one_warning():
 def test_a_function_that_only_meets_new_shapes_stops_trying():
     compiled = od.compile(lambda x: x + 1.0)
     sizes = iter(range(400))
-    (warning,) = calls(lambda: compiled(np.empty(next(sizes))), 300)
+    (warning,) = calls(lambda: compiled(np.zeros(next(sizes))), 300)
     assert "arguments of a new shape" in str(warning.message)
     assert "dynamic=" in str(warning.message)
     assert len(compiled._known) == 256
     traces = compiled._first_calls
     for n in sizes:
-        compiled(np.empty(n))
+        compiled(np.zeros(n))
     assert compiled._first_calls - traces < 30
 
 
@@ -207,9 +207,9 @@ def test_an_entry_that_is_there_evicts_no_other():
 def test_a_function_of_new_shapes_that_settles_on_one_has_a_program():
     compiled = od.compile(lambda x: x + 1.0, warn=False)
     for n in range(300):
-        compiled(np.empty(n))
+        compiled(np.zeros(n))
     for _ in range(5000):
-        compiled(np.empty(1000))
+        compiled(np.zeros(1000))
     assert compiled.statistics().programs == 1
 
 
