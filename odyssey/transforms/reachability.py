@@ -147,8 +147,9 @@ def _referents(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     # Caches that objects of this package rebuild.
     made = getattr(kind, "_derived_state", ())
     held = [slot_value(s, thing) for s in slot_descriptors(kind) if s.__name__ not in made]
-    named = getattr(thing, "__dict__", {})
-    held += [value for name, value in list(named.items()) if name not in made]
+    named = getattr(thing, "__dict__", None)
+    if isinstance(named, (dict, MappingProxyType)):  # a __getattr__ may answer anything
+        held += [value for name, value in list(named.items()) if name not in made]
     return [*_container_items(thing), *held, kind]
 
 

@@ -364,3 +364,15 @@ def test_packages_that_were_installed_are_looked_through_where_the_function_is_t
     assert installed_nets.Net()(X).tolist() == (X * first).tolist()  # none was drawn
     # One that only calls it does not look into all that is there.
     assert len(list(reachable(lambda x: installed_nets.scaled(x)))) < 5
+
+
+def test_an_object_that_answers_every_name_holds_what_its_slots_hold():
+    class Answering:
+        __slots__ = ("held",)
+
+        def __getattr__(self, name):
+            return object()
+
+    thing = Answering()
+    thing.held = [X]
+    assert any(one is X for one in reachable(thing))

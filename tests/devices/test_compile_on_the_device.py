@@ -4,6 +4,8 @@ The stand-in runs the text of the kernels on the CPU. Sums have another order th
 results are compared within a few roundings.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -118,6 +120,39 @@ def test_explain_names_the_device_and_what_it_is_given():
     assert "on cuda:0: " in said
     assert "launched as one CUDA graph" in said
     assert "waits for 1 checks" in said
+
+
+def test_a_device_that_an_object_holds_is_guarded():
+    model = SimpleNamespace(device=od.devices.cuda(), scale=2.0)
+
+    @od.compile(fullgraph=True)
+    def step(x):
+        return x * (model.scale if model.device == "cuda:0" else -model.scale)
+
+    (x,) = on("cuda", np.ones(3))
+    found = [step(x).numpy()[0] for _ in range(3)]
+    model.device = od.devices.cpu
+    found += [step(x).numpy()[0] for _ in range(3)]
+    assert found == [2.0, 2.0, 2.0, -2.0, -2.0, -2.0]
+    assert step.statistics() == (2, 4, 2)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda device: device.memory_stats()["in_use"],
+        lambda device: device.memory_limit,
+        lambda device: device.cache_stats()["hits"],
+        lambda device: device.synchronize(),
+    ],
+    ids=["memory_stats", "memory_limit", "cache_stats", "synchronize"],
+)
+def test_what_a_device_counts_or_does_is_no_constant_of_a_program(ask, request):
+    device = od.devices.cuda()
+    step = od.compile(lambda x: (x * 2.0, ask(device)), fullgraph=True)
+    name = request.node.callspec.id
+    with pytest.raises(od.errors.CompileError, match=f"uses {name} of .*Device, which may behave"):
+        step(*on("cuda", np.ones(3)))
 
 
 def test_programs_of_a_card_are_not_tuned_or_profiled_and_keep_their_states():

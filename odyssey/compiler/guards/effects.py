@@ -36,10 +36,15 @@ _PURE_NAMES = {
     "time": set[str](),
 }
 
-# Functions and methods of pure modules that draw random numbers, or change the process.
+# Functions and methods of pure modules that draw random numbers, or change the process, and those
+# of devices that ask for memory and caches, or change them.
 _IMPURE_NAMES = {
     "statistics": {"samples", "kde_random"},
     "contextlib": {"chdir", "redirect_stderr", "redirect_stdout"},
+    "odyssey.devices.device": {
+        *("synchronize", "memory_stats", "memory_limit", "reset_peak"),
+        *("cache_stats", "cache_limit", "clear_cache"),
+    },
 }
 # Attributes of immutable objects of impure modules that depend on nothing but the object. Others
 # read the clock, the local time zone, the locale or files of time zones.
@@ -157,10 +162,15 @@ def impure_attributes(kind: type) -> dict[str, str]:
     for base in reversed(kind.__mro__):
         module = base.__module__
         top = module.partition(".")[0]
-        if top == "builtins" or is_own_or_numpy(module) or not is_library(module):
+        if module in _IMPURE_NAMES:
+            names = set(vars(base)) & _IMPURE_NAMES[module]
+        elif (
+            top == "builtins"
+            or is_own_or_numpy(module)
+            or not is_library(module)
+            or _is_pure_module(top)
+        ):
             continue
-        if _is_pure_module(top):
-            names = set(vars(base)) & _IMPURE_NAMES.get(top, set())
         else:
             names = {
                 name

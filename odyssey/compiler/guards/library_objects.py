@@ -17,6 +17,7 @@ from odyssey.compiler.native_dispatch.cpython_layout import (
     list_field_offsets,
     slot_offset,
 )
+from odyssey.devices.device import Device
 from odyssey.devices.stateful import Stateful, TraceConstant
 from odyssey.ops.random.generator import Generator
 from odyssey.optim.groups import Group
@@ -63,6 +64,8 @@ def visit_odyssey_object(discovery: GuardDiscovery, thing: Any, path: str) -> No
         names = ("_fn",) if type(thing).__name__ in _WRAPPERS else ("__wrapped__", "_rules")
         for name in names:
             discovery.guard_and_visit(terms.attribute_guard(f"{path}.{name}", thing, name))
+    elif isinstance(thing, Device):
+        discovery.note_impure_attributes(type(thing))
     elif not isinstance(thing, (Spec, Mark, BaseException, TraceConstant)):
         kind = describe_type(thing)
         raise Unguardable(f"it reaches {path}, {kind}, which cannot be guarded")
