@@ -267,8 +267,8 @@ class Decoder:
         self.cache = od.Cache(
             {"keys": rows, "values": rows}, capacity, dtype, config.layers, windows, device=device
         )
-        self.device = self.variables["embedding.weight"].device
-        on_cpu = self.device == od.devices.cpu
+        self.device = str(self.variables["embedding.weight"].device)
+        on_cpu = self._on_cpu = self.device == "cpu"
         parameters, cache = self.parameters, self.cache
 
         def advance(tokens: Any, last: Any) -> Any:
@@ -455,7 +455,7 @@ class Decoder:
 
     def _run(self, tokens: np.ndarray, last: int) -> np.ndarray:
         arguments = tokens, np.array(last)
-        if self.device != od.devices.cpu:
+        if not self._on_cpu:
             arguments = tuple(Variable(array, device=self.device) for array in arguments)
         shape = len(tokens), self.cache.prepare(len(tokens))
         if shape not in self._compiled:
@@ -463,7 +463,7 @@ class Decoder:
             self._advance.precompile(*arguments)
             self._compiled.add(shape)
         logits = self._advance(*arguments)
-        return np.asarray(logits if self.device == od.devices.cpu else logits.numpy())
+        return np.asarray(logits) if self._on_cpu else logits.numpy()
 
     # ------------------------------------------------------------------ training
 

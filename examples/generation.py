@@ -355,8 +355,8 @@ class Speed:
     """
 
     def __init__(self, decoder: Any, clock: Callable[[], float] = time.perf_counter) -> None:
-        on_cpu = decoder.device == od.devices.cpu  # else the CPU does not read them for a token
-        read = weights_read(decoder) if on_cpu else []
+        # On a card the CPU does not read them for a token.
+        read = weights_read(decoder) if decoder.device == "cpu" else []
         arrays = [np.ravel(a, order="K").view(np.uint8) for a in read]
         self.bytes = sum(a.nbytes for a in arrays)
         self.words = [a[: a.size // 8 * 8].view(np.int64) for a in arrays]
