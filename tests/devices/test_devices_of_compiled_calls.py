@@ -287,3 +287,32 @@ def test_explain_names_the_kernel_of_the_device_for_calls():
     compiled(on(X))
     compiled(on(X))
     assert "not lowered: sort, since the device's kernel takes less time" in compiled.explain(on(X))
+
+
+def test_a_device_among_attributes_is_guarded():
+    class Model:
+        def __init__(self, device):
+            self.device = device
+
+        def forward(self, x):
+            return x * (2.0 if self.device == "cuda:0" else 3.0) + od.Variable(
+                X, device=self.device
+            )
+
+    model = Model(od.devices.cuda(0))
+    compiled = od.compile(model.forward, fullgraph=True)
+    for _ in range(3):
+        found = compiled(on(X))
+    assert described(found) == described(on(X) * 2.0 + on(X))
+    assert compiled.statistics() == (1, 2, 1)
+    model.device = od.devices.cpu
+    compiled = od.compile(model.forward)
+    cpu = on(X, "cpu")
+    for _ in range(3):
+        found = compiled(cpu)
+    assert described(found) == described(cpu * 3.0 + cpu)
+    model.device = od.devices.cuda(1)
+    for _ in range(3):
+        found = compiled(on(X, "cuda:1"))
+    assert described(found) == described(on(X, "cuda:1") * 3.0 + on(X, "cuda:1"))
+    assert compiled.statistics().programs == 2
