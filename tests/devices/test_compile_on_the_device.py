@@ -144,8 +144,13 @@ def test_a_device_that_an_object_holds_is_guarded():
         lambda device: device.memory_limit,
         lambda device: device.cache_stats()["hits"],
         lambda device: device.synchronize(),
+        lambda device: od.devices.cpu.reset_peak(),
+        lambda device: od.devices.cuda(1).clear_cache(),
     ],
-    ids=["memory_stats", "memory_limit", "cache_stats", "synchronize"],
+    ids=[
+        *("memory_stats", "memory_limit", "cache_stats", "synchronize", "reset_peak"),
+        "clear_cache",
+    ],
 )
 def test_what_a_device_counts_or_does_is_no_constant_of_a_program(ask, request):
     device = od.devices.cuda()

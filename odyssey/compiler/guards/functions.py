@@ -25,6 +25,7 @@ from odyssey.compiler.guards.bytecode import (
 from odyssey.compiler.guards.discovery import USED, GuardDiscovery, Namespace, Unguardable, Use
 from odyssey.compiler.guards.effects import defining_module, is_library, is_own_or_numpy
 from odyssey.devices.arrays import ARRAYS
+from odyssey.devices.device import Device
 from odyssey.table.registry import is_unloaded
 from odyssey.table.row import Row
 from odyssey.transforms.reachability import is_user_defined
@@ -284,6 +285,8 @@ def _visit_module_attribute(
         discovery.reject_side_effects(thing, defining_module(module), name)
         discovery.reject_side_effects(thing, module_name, name)
         _note_library_module(discovery, module_name)
+        if defining_module(module) == "odyssey.devices":  # the CPU, and what cuda(k) returns
+            discovery.note_impure_attributes(Device)
         if isinstance(thing, ModuleType):
             _visit_chains(discovery, thing, path_of_name, {rest}, name)
         elif isinstance(thing, type) and is_library(module_name):
