@@ -383,6 +383,17 @@ def test_another_stream_waits_for_the_runs_of_the_one_before():
     assert used == [0] * 4 + [2] * 4 + [0] * 2
 
 
+def test_the_first_run_waits_for_constants_that_were_copied_in_another_stream():
+    session = Session(*PROGRAMS["step"])
+    session.backend.current_stream = 2
+    before = len(session.driver.calls)
+    session.run.make(session.run.calls)
+    calls = session.driver.calls[before:]
+    assert calls.index("cuCtxSynchronize") < calls.index("cuLaunchKernel")
+    session.run.make(session.run.calls)
+    assert session.driver.calls[before:].count("cuCtxSynchronize") == 1
+
+
 def test_programs_of_one_stream_share_a_handle_of_cublas():
     session = Session(*PROGRAMS["product"])
     other = Session(*PROGRAMS["batch"], driver=session.driver, backend=session.backend)

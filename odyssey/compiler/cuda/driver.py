@@ -411,11 +411,13 @@ class DriverLauncher(Launcher):
         self._stream, self._cublas = Cell(), Cell()
         self._staging = _Staging(context)
         self._key: tuple[int, int] | None = None
+        self._loaded_in: tuple[int, int] | None = None
         self._state: _Stream
 
     def load(self, program: CudaProgram) -> dict[str, float]:
         """Generate PTX, and let the driver compile it for the device."""
         begin = perf_counter()
+        self._loaded_in = self._stream_key()  # constants are copied there, behind this
         ptx = emit_ptx(program.text, self._context.architecture)
         between = perf_counter()
         if program.kernels:
@@ -551,7 +553,7 @@ class DriverLauncher(Launcher):
         self._staging.use_next_part(self._stream)
 
     def _change_stream(self, key: tuple[int, int]) -> None:
-        if self._key is not None:
+        if (self._key or self._loaded_in or key) != key:
             self._context.synchronize()
         state = self._context.stream(key)
         handle = state.cublas().handle.value if self._multiplies else None
