@@ -638,6 +638,8 @@ def _operand_rule(operand: str) -> Callable[..., Any]:
         if residual is None or operand == "mask":
             return attention_pullback(g, q, k, v, mask, causal=causal, scale=scale, operand=operand)
         shared, pull, *kept = residual
+        if not callable(pull):  # a device has a rule of its own, which calls its own functions
+            pull = partial(_pull_exponentials, pull)
         return shared.cotangent(operand, g, lambda: pull(kept, g, q, k, v, mask, causal, scale))
 
     return rule
@@ -684,7 +686,7 @@ def _forward_with_residual(passes: TilePasses, *given: Any) -> tuple[Any, Any]:
     """Return the result, and the residual that the rules share."""
     q, k, v, mask, causal, scale = given
     out, kept = _tiled_call(q, k, v, mask, causal, scale, passes).forward(keep=True)
-    return out, (SharedPullback(), partial(_pull_exponentials, passes), *kept)
+    return out, (SharedPullback(), passes, *kept)
 
 
 def _pull_exponentials(
