@@ -156,7 +156,7 @@ step()
 over.set()
 first, last = seen[:4], seen[4:-1]  # those that load what a step needs, and those that count
 assert first == [[processors] * 2] * 4, first
-assert len(last) == 3 and all(one == two and len(one) == 1 for one, two in last), last
+assert len(last) == 17 and all(one == two and len(one) == 1 for one, two in last), last
 assert seen[-1] == [processors] * 2, seen[-1]
 """
     subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, check=True)
