@@ -22,7 +22,9 @@ RECORDS = FOLDER / "records.jsonl.gz"
 REMARKS = {
     "da0a64ac308f": "The two failures of `width` are no wrong gradients. With ReLU, float32 puts "
     "2 of 8 million pre-activations on the other side of the kink than the float64 reference, and "
-    "a gradient jumps by up to a hundredth. Later runs have tanh there. The run took 46 minutes.",
+    "a gradient jumps by up to a hundredth. Later runs have tanh there. Peaks of `width` hold a "
+    "copy of the batch, which no prediction holds, and miss pages that Linux counts in batches; "
+    "later runs do neither. The run took 46 minutes.",
 }
 """Remarks on a run that its records do not hold, by the name of the run."""
 

@@ -160,6 +160,24 @@ def test_what_a_device_counts_or_does_is_no_constant_of_a_program(ask, request):
         step(*on("cuda", np.ones(3)))
 
 
+count = od.devices.cpu.memory_stats
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: (x * 2.0, x.device.memory_stats()["in_use"]),
+        lambda x: (x * 2.0, (x * 2.0).device.memory_stats()["in_use"]),
+        lambda x: (x * 2.0, count()["in_use"]),
+    ],
+    ids=["of an argument", "of a result", "a method"],
+)
+def test_what_a_device_counts_is_no_constant_however_it_is_reached(step):
+    message = "uses memory_stats of .*, which may behave"
+    with pytest.raises(od.errors.CompileError, match=message):
+        od.compile(step, fullgraph=True)(*on("cuda", np.ones(3)))
+
+
 def test_programs_of_a_card_are_not_tuned_or_profiled_and_keep_their_states():
     step, p, _ = classifier("cuda")
     step = od.compile(step)

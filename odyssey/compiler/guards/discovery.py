@@ -30,6 +30,7 @@ from odyssey.compiler.guards.bytecode import (
 )
 from odyssey.compiler.guards.effects import impure_attributes, side_effect_of
 from odyssey.devices.arrays import ARRAYS, DEVICE_TYPES
+from odyssey.devices.device import Device
 from odyssey.optim.groups import Group
 from odyssey.transforms.reachability import MAX_REACHED, is_user_defined, slot_descriptors
 from odyssey.tree_objects import holds_arrays, is_plain_class
@@ -280,6 +281,9 @@ class GuardDiscovery:
     def _reject_impure_attributes(self) -> None:
         """Raise Unguardable where the code may use an impure method of an object it reaches."""
         used = self.names.names | self.names.mentioned
+        if "device" in used:  # of a Variable, say
+            found = impure_attributes(Device)
+            self._impure_attributes.update({name: found[name] for name in used & found.keys()})
         if self.names.uses_format_spec:
             used.add("__format__")
         for name, owner in sorted(self._impure_attributes.items()):

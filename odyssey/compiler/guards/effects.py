@@ -128,8 +128,9 @@ def side_effect_of(thing: Any, module: str, name: str) -> str | None:
         name: Its name in the calling code.
     """
     top = module.partition(".")[0]
+    differs = f"it uses {name} of {module}, which may behave differently at each call"
     if top in ("odyssey", "ml_dtypes"):  # dtypes and their scalars
-        return None
+        return differs if name in _IMPURE_NAMES.get(module, ()) else None
     if top == "numpy":
         own = getattr(thing, "__name__", name)
         impure = any(f"{module}.".startswith(f"{one}.") for one in _IMPURE_NUMPY_MODULES)
@@ -141,7 +142,7 @@ def side_effect_of(thing: Any, module: str, name: str) -> str | None:
     known = _is_pure_module(top) and name not in _IMPURE_NAMES.get(top, ())
     if known or name in _PURE_NAMES.get(top, ()):
         return None
-    return f"it uses {name} of {module}, which may behave differently at each call"
+    return differs
 
 
 def _is_pure_module(top: str) -> bool:
