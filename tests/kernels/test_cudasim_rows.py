@@ -22,6 +22,7 @@ from odyssey.nn.pooling.average_pooling import avg_pool_pullback
 from odyssey.nn.pooling.max_pooling import max_pool_pullback
 from odyssey.ops.structure.gathering import add_taken
 from odyssey.spec import Spec
+from odyssey.tape import rounding
 
 pytestmark = [
     pytest.mark.cudasim,
@@ -424,6 +425,21 @@ def test_attention_to_nothing_is_the_rows(shapes, monkeypatch):
     for x, found in zip(arrays, tape.gradient(loss, xs), strict=True):
         np.testing.assert_array_equal(found, np.zeros(x.shape))
     assert not launched
+
+
+def test_a_tape_of_saved_halves_keeps_the_logarithms_of_attention(monkeypatch):
+    # Leaves are not rounded. Logarithms near 60 would be off by up to an eighth in bfloat16, and
+    # weights by as much of themselves. Scores near 60 have errors of some 60 roundings of float32.
+    monkeypatch.setattr(rounding, "SMALL", 0)
+    q, k, v, _, _ = attention_case("plain", "float32")
+    q, k = q + np.float32(5.0), k + np.float32(5.0)
+    g = normal((2, 5, 2), "float32", 9)
+    with ops.use_kernels("cuda"), od.GradientTape(saved="bfloat16") as tape:
+        xs = [od.Variable(x, requires_grad=True) for x in (q, k, v)]
+        loss = ops.sum(nn.scaled_dot_product_attention(*xs, scale=0.7) * g)
+    found = tape.gradient(loss, xs[2])
+    expected = plain_gradients(g, q, k, v, None, False, 0.7)["v"]
+    assert_near(np.asarray(found), expected, "float32", factor=240)
 
 
 def test_gradients_of_attention_have_the_special_values_of_the_row():

@@ -787,7 +787,8 @@ def _attention_with_logs_on_cuda(
     from odyssey.kernels.attention import cuda_attention_with_logs
 
     out, logs = cuda_attention_with_logs(q, k, v, mask, causal, score_scale(q, scale))
-    return out, (SharedPullback(), _pull_logs_on_cuda, out, logs)
+    # A tape with saved= rounds float32 to halves; the exponential would magnify that error.
+    return out, (SharedPullback(), _pull_logs_on_cuda, out, logs.astype(np.float64))
 
 
 def _pull_logs_on_cuda(
@@ -795,11 +796,13 @@ def _pull_logs_on_cuda(
 ) -> dict[str, Any]:
     """Return the cotangents of queries, keys and values, from the result and its logarithms."""
     from odyssey.kernels.attention import cuda_attention_pullback
+    from odyssey.kernels.cuda import computing_dtype
 
     # Rules of halves pass all but the residual in single precision.
     g, out = [x.astype(q.dtype, copy=False) for x in (g, kept[0])]
+    logs = kept[1].astype(computing_dtype(q.dtype), copy=False)
     options = causal, score_scale(q, scale)
-    return cuda_attention_pullback(g, q, k, v, mask, *options, ["q", "k", "v"], (out, kept[1]))
+    return cuda_attention_pullback(g, q, k, v, mask, *options, ["q", "k", "v"], (out, logs))
 
 
 def _fits_cuda_tiles(*given: Any) -> bool:
